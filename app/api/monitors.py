@@ -163,13 +163,13 @@ async def make_review_dataset(
     context: Context,
     caller: Trainer,
 ) -> ReviewedDatasetView:
-    """Make a data set of the rows of samples of which people said the class.
+    """Make a data set of the sampled rows whose class people have given.
 
     To append it to another one, revise that one with it (``POST /v1/datasets/{dataset_id}/revisions``). The
     rows that were chosen for their answers are not distributed as queries are: do not measure on them.
-    ``left_out`` counts rows of which nobody said the class (``class_unknown``), of which people said several
-    (``contradiction``), that do not fit the columns of the others (``other_form``), and beyond 20 000 rows or
-    256 MiB (``too_many``).
+    ``left_out`` counts the other rows by reason: nobody gave a class (``class_unknown``), people gave several
+    (``contradiction``), the columns are not those of the other rows (``other_form``), or there were already
+    20 000 rows or 256 MiB (``too_many``).
     """
     require_training()
     context.reader.check_queue(caller.tenant)

@@ -1,4 +1,4 @@
-"""``/v1/models/{model}/schedule``: when a model is trained again by itself."""
+"""``/v1/models/{model}/schedule``: when the service trains a model again without being asked."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ async def put_shadow(
 ) -> Shadow:
     """Let another version answer a share of the queries to an alias as well.
 
-    It is asked after an answer was given, its own answer goes to nobody, and no row is kept. It ends by
-    itself. Another shadow of the alias begins anew. A query with ``X-Sample: no`` is not asked again.
+    The service asks the other version after it has answered the query, sends that second answer to nobody and
+    stores no row. The shadow ends after ``days``. Another shadow of the alias starts with counts of zero. The
+    service does not repeat a query with the header ``X-Sample: no``.
     """
     shadow = await run_in_threadpool(
         shadows.put_shadow, context.store_of(caller), model, alias, body, caller.id

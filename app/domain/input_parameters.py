@@ -113,6 +113,14 @@ class InputParameters(SpecModel):
             if one.encoder != AUTO
         }
 
+    @property
+    def encoder_names(self) -> dict[str, tuple[str, ...]]:
+        """The names in ``encoders``."""
+        return {
+            column: tuple(reference.partition("@")[0] for reference in references)
+            for column, references in self.encoders.items()
+        }
+
     def with_encoders(self, pinned: Callable[[str], str]) -> InputParameters:
         """With other references to encoders: each is replaced by what ``pinned`` makes of it."""
         columns = {

@@ -23,27 +23,46 @@ GAP: Final = -1
 _TEXTS_AT_ONCE: Final = 4096
 
 
-class Texts(Sequence[str]):
-    """n texts in one buffer of UTF-8, ``data``: text i stands from ``offsets[i]`` to ``offsets[i + 1]``.
-
-    A million short texts take tens of megabytes like this and hundreds as objects.
-    """
+class _Pieces:
+    """n pieces of one buffer ``data`` of bytes: piece i is from ``offsets[i]`` to ``offsets[i + 1]``."""
 
     __slots__ = ("data", "offsets")
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
         self.data, self.offsets = data, offsets
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffer and its offsets."""
+        return self.data.nbytes + self.offsets.nbytes
+
+    @staticmethod
+    def _joined(pieces: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """A buffer of its own for some pieces, and its offsets."""
+        offsets = np.zeros(len(pieces) + 1, dtype=np.int64)
+        np.cumsum([*map(len, pieces)], out=offsets[1:])
+        return np.frombuffer(b"".join(pieces), dtype=np.uint8), offsets
+
+    def _piece(self, index: int) -> bytes:
+        place = range(len(self))[index]
+        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes()
+
+
+class Texts(_Pieces, Sequence[str]):
+    """n texts in one buffer of UTF-8.
+
+    A million short texts take tens of megabytes like this and hundreds as objects.
+    """
+
+    __slots__ = ()
+
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
         """The texts in a buffer of their own. Raises UnicodeEncodeError for lone surrogates."""
-        encoded = [text.encode() for text in texts]
-        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([*map(len, encoded)], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return cls(*cls._joined([text.encode() for text in texts]))
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -54,8 +73,7 @@ class Texts(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes().decode()
+        return self._piece(index).decode()
 
     def __iter__(self) -> Iterator[str]:
         for first in range(0, len(self), _TEXTS_AT_ONCE):
@@ -70,29 +88,16 @@ class Texts(Sequence[str]):
         """Bytes of each, (n,)."""
         return np.diff(self.offsets)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the buffer and its offsets."""
-        return self.data.nbytes + self.offsets.nbytes
 
+class ByteStrings(_Pieces, Sequence[bytes]):
+    """n strings of bytes in one buffer."""
 
-class ByteStrings(Sequence[bytes]):
-    """n strings of bytes in one buffer ``data``: i stands from ``offsets[i]`` to ``offsets[i + 1]``."""
-
-    __slots__ = ("data", "offsets")
-
-    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
-        self.data, self.offsets = data, offsets
+    __slots__ = ()
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> ByteStrings:
         """The strings in a buffer of their own."""
-        offsets = np.zeros(len(strings) + 1, dtype=np.int64)
-        np.cumsum([*map(len, strings)], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(strings), dtype=np.uint8), offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return cls(*cls._joined(strings))
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -103,13 +108,7 @@ class ByteStrings(Sequence[bytes]):
     def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes()
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the buffer and its offsets."""
-        return self.data.nbytes + self.offsets.nbytes
+        return self._piece(index)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -82,8 +82,8 @@ def choose_encoders(
         wanted = said.get(column.name, tuple(names))
         missing = [name for name in wanted if name not in names]
         if missing or not wanted:
-            named = ", ".join(missing) or "of any kind"
-            message = f"The pictures of column {column.name!r:.80} have no vectors of the encoder {named}."
+            named = f" of the encoder {', '.join(missing)}" if missing else ""
+            message = f"The pictures of column {column.name!r:.80} have no vectors{named}."
             raise InvalidProblem(Fault("inputs.columns", "not_encoded", message))
         choice = _choice(column.name, of_column, rows, {name: names[name] for name in wanted}, run)
         kept = names[choice.taken]

@@ -9,7 +9,6 @@ import numpy as np
 
 from core.data.schema import Kind
 from core.data.table import Cells, PictureCells
-from core.data.validation import MAX_MAGNITUDE
 from core.packed.codec import Arrays, Header
 from core.packed.encoded_columns import ColumnEncoder, Floats, described
 
@@ -50,20 +49,11 @@ class EmbeddedColumn(ColumnEncoder):
 
     def checked(self, value: Any) -> list[float]:
         wanted = len(self.centre)
-        if not isinstance(value, list) or len(value) != wanted:
-            what = (
-                f"must be a vector of {wanted} numbers of the encoder {self.encoder_name}, not"
-                f" {described(value)}; a server makes it of a picture"
-            )
-            raise self._fault("wrong_type", what)
-        for number in value:
-            if type(number) not in (int, float):
-                raise self._fault("wrong_type", f"must be a list of numbers, and has {described(number)}")
-            if not abs(number) <= MAX_MAGNITUDE:
-                raise self._fault(
-                    "not_finite", f"has a number that is not finite or beyond ±{MAX_MAGNITUDE:g}"
-                )
-        return [*map(float, value)]
+        otherwise = (
+            f"must be a vector of {wanted} numbers of the encoder {self.encoder_name}, not"
+            f" {described(value)}; a server makes it of a picture"
+        )
+        return self._checked_vector(value, wanted, otherwise)
 
     def row(self, value: list[float] | None) -> list[float]:
         if value is None:

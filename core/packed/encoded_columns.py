@@ -114,6 +114,19 @@ class ColumnEncoder(ABC):
     def _fault(self, code: str, message: str) -> InvalidProblem:
         return InvalidProblem(Fault(self.name, code, message))
 
+    def _checked_vector(self, value: Any, length: int, otherwise: str) -> list[float]:
+        """A list of so many finite numbers. otherwise: what is said of a value that is none."""
+        if not isinstance(value, list) or len(value) != length:
+            raise self._fault("wrong_type", otherwise)
+        for number in value:
+            if type(number) not in (int, float):
+                raise self._fault("wrong_type", f"must be a list of numbers, and has {described(number)}")
+            if not abs(number) <= MAX_MAGNITUDE:
+                raise self._fault(
+                    "not_finite", f"has a number that is not finite or beyond ±{MAX_MAGNITUDE:g}"
+                )
+        return [*map(float, value)]
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -464,16 +477,9 @@ class VectorColumn(ColumnEncoder):
 
     def checked(self, value: Any) -> list[float]:
         wanted = len(self.fallback)
-        if not isinstance(value, list) or len(value) != wanted:
-            raise self._fault("wrong_type", f"must be a list of {wanted} numbers, not {described(value)}")
-        for number in value:
-            if type(number) not in (int, float):
-                raise self._fault("wrong_type", f"must be a list of numbers, and has {described(number)}")
-            if not abs(number) <= MAX_MAGNITUDE:
-                raise self._fault(
-                    "not_finite", f"has a number that is not finite or beyond ±{MAX_MAGNITUDE:g}"
-                )
-        return [*map(float, value)]
+        return self._checked_vector(
+            value, wanted, f"must be a list of {wanted} numbers, not {described(value)}"
+        )
 
     def row(self, value: list[float] | None) -> list[float]:
         numbers = self.fallback.tolist() if value is None else value

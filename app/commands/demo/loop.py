@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from app.commands.demo.temporary_server import TemporaryServer, sigterm_as_exit, temporary_server
+from app.commands.demo.report import say
+from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server, with_log
 from app.commands.output import CommandFailed, Json
 from app.commands.remote import connect
 from stms_client import Client
@@ -61,14 +61,14 @@ def run() -> None:
     console = Console(highlight=False, width=_WIDTH)
     started = time.monotonic()
     with sigterm_as_exit(), tempfile.TemporaryDirectory(prefix="stms-demo-") as folder:
-        _say(console, "Starting `stms serve` (API and worker) in a temporary folder")
+        say(console, "Starting `stms serve` (API and worker) in a temporary folder")
         with (
             temporary_server(Path(folder), **SETTINGS) as server,
-            _with_log(server),
+            with_log(server),
             connect(server.address, server.key) as client,
         ):
             show_loop(console, client)
-        _say(console, f"Server and worker have ended; {time.monotonic() - started:.0f} s in total")
+        say(console, f"Server and worker have ended; {time.monotonic() - started:.0f} s in total")
 
 
 def show_loop(console: Console, client: Client) -> None:
@@ -78,16 +78,16 @@ def show_loop(console: Console, client: Client) -> None:
     check = images.part(_TRAINED + _ASKED, len(images.y)).moved(2)
     dataset = _train(console, client, first)
     _watch(console, client)
-    _say(console, f"{3 * _ASKED} queries as in training; people say what the sampled rows are")
+    say(console, f"{3 * _ASKED} queries as in training; people say what the sampled rows are")
     _ask(console, client, live)
     _figures(console, client)
-    _say(console, f"The scanner moves by one pixel. {3 * _ASKED} queries; people go on saying what rows are")
+    say(console, f"The scanner moves by one pixel. {3 * _ASKED} queries; people go on saying what rows are")
     _ask(console, client, live.moved(1))
     _alarm(console, client)
     candidate, rows = _retrain(console, client, dataset)
     _shadow(console, client, candidate, live.moved(1))
     _gate_and_move(console, client, candidate, check)
-    _say(console, f"The same {3 * _ASKED} queries with new noise, answered by version {candidate}")
+    say(console, f"The same {3 * _ASKED} queries with new noise, answered by version {candidate}")
     _ask(console, client, live.moved(3))
     _figures(console, client)
     broken = _broken(client)
@@ -103,23 +103,9 @@ def _images() -> Images:
     return Images(X[order], y[order])
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(f"[bold cyan]▸[/] [bold]{text}[/]")
-
-
-@contextmanager
-def _with_log(server: TemporaryServer) -> Iterator[None]:
-    """Add the last lines of the server's log to a failure."""
-    try:
-        yield
-    except CommandFailed as failure:
-        lines = [*failure.details, "Last lines of the server's log:", *server.last_lines()]
-        raise CommandFailed(failure.message, lines) from failure
-
-
 def _train(console: Console, client: Client, first: Images) -> str:
     """Train and point the alias to version 1; returns the id of the data set."""
-    _say(console, f"Training on {len(first.y)} images; the alias {ALIAS} points to version 1")
+    say(console, f"Training on {len(first.y)} images; the alias {ALIAS} points to version 1")
     dataset = client.upload_rows(first.X, [str(label) for label in first.y], name="first images")
     job = client.submit_job(dataset["id"], MODEL, _HYPERPARAMETERS).wait()
     client.point_alias(MODEL, ALIAS, _version(job))
@@ -134,7 +120,7 @@ def _version(job: Any) -> int:
 
 
 def _watch(console: Console, client: Client) -> None:
-    _say(console, f"A monitor: classes {', '.join(WATCHED)} promise ≤ 1 % wrong yes, ≥ 70 % found")
+    say(console, f"A monitor: classes {', '.join(WATCHED)} promise ≤ 1 % wrong yes, ≥ 70 % found")
     classes = dict.fromkeys(WATCHED, _PROMISES)
     client.put_monitor(MODEL, ALIAS, classes=classes, ask=_ASK, store="rows")
     console.print(
@@ -180,7 +166,7 @@ def _rate(found: Mapping[str, Any]) -> str:
 def _alarm(console: Console, client: Client) -> None:
     _until(lambda: bool(_broken(client)), "an alarm was given")
     _figures(console, client)
-    _say(console, f"The alarm of a broken promise: {'; '.join(_broken(client))}")
+    say(console, f"The alarm of a broken promise: {'; '.join(_broken(client))}")
     console.print("  At most one monitor of twenty ever gives a false one, however often one looks.")
 
 
@@ -196,7 +182,7 @@ def _broken(client: Client) -> list[str]:
 
 def _retrain(console: Console, client: Client, dataset: str) -> tuple[int, int]:
     """Train a candidate on the first images and reviewed rows; returns its version and their number."""
-    _say(console, "A candidate is trained on the first images and the reviewed rows")
+    say(console, "A candidate is trained on the first images and the reviewed rows")
     reviewed = client.review_dataset(MODEL, ALIAS)["dataset"]
     revised = client.revise_dataset(dataset, append=reviewed["id"], note="the scanner moved")
     console.print(
@@ -208,7 +194,7 @@ def _retrain(console: Console, client: Client, dataset: str) -> tuple[int, int]:
 
 
 def _shadow(console: Console, client: Client, candidate: int, images: Images) -> None:
-    _say(console, f"Version {candidate} answers as a shadow; nobody sees what it says")
+    say(console, f"Version {candidate} answers as a shadow; nobody sees what it says")
     client.put_shadow(MODEL, ALIAS, candidate, share=1.0, days=1.0)
     for label in WATCHED:
         for first in range(0, 150, 30):
@@ -225,7 +211,7 @@ def _shadow(console: Console, client: Client, candidate: int, images: Images) ->
 
 
 def _gate_and_move(console: Console, client: Client, candidate: int, check: Images) -> None:
-    _say(console, f"The gate: {len(check.y)} checked images that neither version has seen, no class worse")
+    say(console, f"The gate: {len(check.y)} checked images that neither version has seen, no class worse")
     dataset = client.upload_rows(check.X, [str(label) for label in check.y], name="checked images")["id"]
     client.set_gate(MODEL, ALIAS, dataset, rule="no_class_worse")
     waiting = client.evaluate(f"{MODEL}@{candidate}", dataset, baseline=f"{MODEL}@{ALIAS}")
@@ -239,7 +225,7 @@ def _gate_and_move(console: Console, client: Client, candidate: int, check: Imag
     )
     client.delete_shadow(MODEL, ALIAS)
     moved = client.point_alias(MODEL, ALIAS, candidate)
-    _say(console, f"The gate lets it pass: {MODEL}@{ALIAS} is version {moved['version']} now")
+    say(console, f"The gate lets it pass: {MODEL}@{ALIAS} is version {moved['version']} now")
 
 
 def _until(is_so: Any, what: str) -> None:

@@ -79,3 +79,8 @@ def costs_table(costs: Costs) -> Table:
 
 def _micro(seconds: float) -> str:
     return f"{1e6 * seconds:.1f} µs"
+
+
+def say(console: Console, text: str) -> None:
+    """Print what a demonstration does next."""
+    console.print(f"[bold cyan]▸[/] [bold]{text}[/]")

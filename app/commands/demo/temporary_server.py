@@ -113,3 +113,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         # Its children end when it dies.
         process.kill()
         process.wait()
+
+
+@contextmanager
+def with_log(server: TemporaryServer) -> Iterator[None]:
+    """Add the last lines of the server's log to a failure."""
+    try:
+        yield
+    except CommandFailed as failure:
+        lines = [*failure.details, "Last lines of the server's log:", *server.last_lines()]
+        raise CommandFailed(failure.message, lines) from failure

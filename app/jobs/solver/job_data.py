@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -301,7 +301,7 @@ def _encoded(
         if any(column.kind is Kind.IMAGE for column in train.schema):
             from core.model_selection.encoder_choice import choose_encoders  # only jobs on pictures need it
 
-            train, choices = choose_encoders(train, _names_of(said.encoders), run)
+            train, choices = choose_encoders(train, said.encoder_names, run)
         encoder = train.encoder(
             said.rules, takes_others=said.extra == "ignore", answers_gaps=said.on_missing == "answer"
         )
@@ -390,14 +390,6 @@ def _held_out_rows(data: Rows, test: Rows | None, spec: TrainingSpec) -> IntArra
     if spec.evaluation.given_fraction is not None:
         import_scikit_learn()
     return Split(spec.evaluation.given_fraction, spec.seed).rows(data.y, data.row_digests(), data.marks)
-
-
-def _names_of(encoders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The names in references to encoders, by column."""
-    return {
-        column: [reference.partition("@")[0] for reference in references]
-        for column, references in encoders.items()
-    }
 
 
 def _measures_held_out(held_out: IntArray, test: Rows | None, spec: TrainingSpec) -> bool:

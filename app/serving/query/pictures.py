@@ -25,12 +25,13 @@ import msgspec
 from app.domain.errors import (
     InputFault,
     InvalidRequest,
+    NotFound,
     TooLarge,
     Unavailable,
 )
 from app.encoders.faults import PictureFault
 from app.encoders.pool import EncoderPool
-from app.encoders.specification import BUILT_IN, EncoderSpecification
+from app.encoders.specification import EncoderSpecification
 from app.http.types import Body
 from app.serving.columns.base import Columns
 from app.serving.columns.faults import refusal
@@ -51,7 +52,7 @@ _FIRST_BYTES: Final = 64
 """Bytes of a body in which its first field stands."""
 _FIRST_FIELD: Final = re.compile(rb'\s*\{\s*"(?:images?|embeddings?)"\s*:')
 _MOST_ENCODERS: Final = 1000
-"""Own encoders of all tenants whose specifications are kept."""
+"""Encoders of all tenants whose specifications are kept."""
 _BOUNDARY: Final = re.compile(rb"""boundary=(?:"([^"]{1,200})"|([^;\s]{1,200}))""", re.IGNORECASE)
 _FILE: Final = re.compile(rb"^content-disposition:[^\r\n]*filename", re.IGNORECASE | re.MULTILINE)
 
@@ -76,7 +77,7 @@ class Pictures:
     def __init__(self, open_pool: Callable[[], EncoderPool], store: Store, limits: RequestLimits) -> None:
         self._open_pool, self._store, self._limits = open_pool, store, limits
         self._pool: EncoderPool | None = None
-        self._own: dict[tuple[str, str, str], EncoderSpecification] = {}
+        self._encoders: dict[tuple[str, str], EncoderSpecification] = {}
 
     @property
     def pool(self) -> EncoderPool:
@@ -201,31 +202,28 @@ class Pictures:
 
     async def _encoder(self, column: EmbeddedColumn, tenant: str) -> EncoderSpecification:
         """The encoder of a column. Raises Unavailable where this server does not have it."""
-        key = (tenant, column.encoder_name, column.encoder)
-        encoder = self._own.get(key) or BUILT_IN.get(column.encoder_name)
-        if encoder is None:
-            encoder = await asyncio.to_thread(self._read, tenant, column.encoder_name)
-        if encoder is None or encoder.identity != column.encoder:
+        key = (tenant, f"{column.encoder_name}@{column.encoder}")
+        encoder = self._encoders.get(key)
+        if encoder is not None:
+            return encoder
+        try:
+            encoder = await asyncio.to_thread(self._read, *key)
+        except NotFound as error:
             text = (
                 f"The pictures of column {column.name!r:.100} were encoded by {column.encoder_name}"
                 f" ({column.encoder[:12]}), which this server does not have, or has in another version: send"
                 " vectors, add that encoder, or train again."
             )
-            raise Unavailable(text, code="encoder_differs", retry_after=None)
-        if not encoder.is_built_in:
-            self._keep(key, encoder)
+            raise Unavailable(text, code="encoder_differs", retry_after=None) from error
+        if len(self._encoders) >= _MOST_ENCODERS:
+            self._encoders.clear()
+        # A specification never changes, so that the next query reads nothing.
+        self._encoders[key] = encoder
         return encoder
 
-    def _read(self, tenant: str, name: str) -> EncoderSpecification | None:
+    def _read(self, tenant: str, reference: str) -> EncoderSpecification:
         with self._store.of_tenant(tenant).read() as uow:
-            own = uow.own_encoders.find(name)
-        return None if own is None else EncoderSpecification(**own.specification)
-
-    def _keep(self, key: tuple[str, str, str], encoder: EncoderSpecification) -> None:
-        """Keep a specification, which never changes, so that the next query reads nothing."""
-        if len(self._own) >= _MOST_ENCODERS:
-            self._own.clear()
-        self._own[key] = encoder
+            return uow.own_encoders.specification(reference)
 
 
 def is_about_pictures(data: Body, format_: RequestFormat) -> bool:
